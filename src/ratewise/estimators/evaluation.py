@@ -23,7 +23,7 @@ For a public hold-out (``epsilon=None``) the counts are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -33,27 +33,17 @@ from numpy.typing import NDArray
 from ratewise import _validate
 from ratewise.accounting import Ledger, UnprotectedEvent
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.constraints.compiled import (
-    CompiledConstraints,
-    Item,
-    as_constraints,
-    compile_constraints,
-    expand,
-    named_values,
-)
+from ratewise.constraints.compiled import CompiledConstraints, as_constraints, compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import Family
-from ratewise.constraints.rates import Expression, group, rate
 from ratewise.data.table import FeatureTable, code_ids, code_labels, declared_domain, raw_columns, read_vector
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
-from ratewise.metrics.intervals import noisy_intervals
 from ratewise.models.rows import Rows, usable_rows
 from ratewise.preprocessing.discovery import rows_per_id_words
 from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
     Certificate,
-    Estimate,
     certify,
     count_stds,
     pack_counts,
@@ -69,7 +59,6 @@ __all__ = ["evaluate"]
 Floats = NDArray[np.float64]
 
 COUNTS = "prediction counts"  # name of the release
-_UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not bounded
 _CRITICAL = 1.96
 _USELESS = 0.5  # half-width of the accuracy's interval, from noise alone, at which nothing is learned
 
@@ -97,11 +86,9 @@ def evaluate(
 ) -> Certificate:
     """Return the certificate of predictions on a hold-out, (epsilon, delta)-privately if `epsilon` is given.
 
-    The rates of every group are in its `groups`.
-
     Parameters
     ----------
-    constraints : constraint, family, text, or any nesting of lists of them; None for accuracy and groups only
+    constraints : constraint, family, text, or any nesting of lists of them; None for the accuracy only
     y_true : (n,) array-like
         True labels of the hold-out. Rows with undeclared labels are not counted.
     y_pred : (n,) array-like, or a fitted model
@@ -112,7 +99,7 @@ def evaluate(
     X : table, optional
         Features of the hold-out, if `y_pred` is a model.
     sensitive_features : data frame, mapping, vector
-        The groups; only columns that constraints read are used (all of them without constraints).
+        The groups; only columns that constraints read are used.
     classes, group_values : optional
         All classes, and all values of each column. What is not declared is found by a private release, for a
         tenth of the budget. The classes of a model need no declaration.
@@ -143,7 +130,7 @@ def evaluate(
     """
     level, tolerance = _validate.inside(level=level), _validate.non_negative(tolerance=tolerance)
     predicted, known = _predicted(y_pred, X, classes)
-    session = _Evaluation.open(
+    session = RowSession.open(
         constraints,
         y_true,
         sensitive_features,
@@ -154,6 +141,7 @@ def evaluate(
         random_state,
         purpose="evaluation",
         shares={COUNTS: 1.0},
+        to_hold=False,
         ledger=ledger,
         data_name=data_name,
     )
@@ -171,13 +159,7 @@ def evaluate(
     if epsilon is not None and session.declarations.finds_rows_per_id:
         notes.append(rows_per_id_words(session.max_rows).capitalize() + ".")
     return session.certificate_of(
-        COUNTS,
-        code_labels(predicted, session.known[0]),
-        items=session.items,
-        groups=lambda histogram, std: tuple(session.group_rates(histogram, std, level)),
-        tolerance=tolerance,
-        level=level,
-        notes=tuple(notes),
+        COUNTS, code_labels(predicted, session.known[0]), tolerance=tolerance, level=level, notes=tuple(notes)
     )
 
 
@@ -196,6 +178,7 @@ class RowSession(Session):
     rows: Rows
     shares: Mapping[str, float] = field(default_factory=dict)
     discovery_share: float = 0.1
+    to_hold: bool = True  # whether the constraints are to be satisfied, not only measured
     seed: Any = None
 
     @classmethod
@@ -227,7 +210,7 @@ class RowSession(Session):
         _validate.one_of(("id", "row"), id_weighting=weighting)
         if epsilon is not None:
             _validate.inside(delta=delta)
-        columns = raw_columns(sensitive_features, len(y), named.needed if declared else None)
+        columns = raw_columns(sensitive_features, len(y), named.needed)
         known = None if classes is None else declared_domain(classes).classes
         in_families = {name for item in declared if isinstance(item, Family) for name in item.columns}
         values: dict[str, Any] = dict.fromkeys(named.numeric, Numeric())
@@ -301,7 +284,7 @@ class RowSession(Session):
             )
 
     def _compile(self, domain: Domain, *, allow_empty: bool = True) -> CompiledConstraints:  # noqa: ARG002
-        return compile_constraints(self.declarations.constraints, domain, allow_empty=True)
+        return compile_constraints(self.declarations.constraints, domain, to_hold=self.to_hold, allow_empty=True)
 
     @property
     def known(self) -> tuple[Domain, CompiledConstraints]:
@@ -326,10 +309,9 @@ class RowSession(Session):
         released: Floats = self._once(name, lambda: mechanism.release(value, self.streams.histogram))
         return released
 
-    def certificate_of(self, name: str, predicted: Any, *, groups: Any = None, **options: Any) -> Certificate:
+    def certificate_of(self, name: str, predicted: Any, **options: Any) -> Certificate:
         """Release the counts of predictions (codes of classes) under a name and return their certificate.
 
-        `groups` returns further rates to show, from the released histogram and the standard deviation of its noise;
         `options` are those of `ratewise.training.certificate.certify`.
         """
         _, compiled = self.known
@@ -347,54 +329,8 @@ class RowSession(Session):
             outcomes_std=outcomes_std,
             unit=self.plan.unit.noun,
             data=self.data_name,
-            groups=() if groups is None else groups(histogram, histogram_std),
             **options,
         )
-
-
-class _Evaluation(RowSession):
-    """The constraints and the rates of every group on one partition, so that one histogram serves both."""
-
-    def _compile(self, domain: Domain, *, allow_empty: bool = True) -> CompiledConstraints:  # noqa: ARG002
-        constraints = self.declarations.constraints
-        declared = [constraint for constraint, _ in expand(constraints, domain, allow_empty=True)]
-        rates = [each >= _UNBOUNDED for each in _group_rates(domain)]
-        # one sum that reads everything makes both partitions the same; it has at least two terms, and its
-        # coefficients are positive and all different, so that nothing cancels and no other sum equals it
-        everyone = [rate(k) >= _UNBOUNDED for k in domain.classes[:2]]
-        terms = dict.fromkeys(term for c in (*everyone, *declared, *rates) for term, _ in c.expression.terms)
-        self._anchor = Expression(tuple((term, 1.0 + place) for place, term in enumerate(terms))) >= _UNBOUNDED
-        self._rates, compiled = (
-            compile_constraints([self._anchor, *of], domain, to_hold=False, allow_empty=True)
-            for of in (rates, constraints)
-        )
-        return compiled
-
-    def _requested(self, compiled: CompiledConstraints) -> tuple[Item, ...]:
-        return tuple(i for i in compiled.items if compiled.declared[i.members[0]] is not self._anchor)
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """The requested bounds."""
-        return self._requested(self.known[1])
-
-    def group_rates(self, histogram: Floats, noise: float, level: float) -> Iterator[Estimate]:
-        """Yield the rates of the groups, each with an interval of its own for the rows."""
-        compiled = self._rates
-        members = [item.members[0] for item in self._requested(compiled)]
-        found = noisy_intervals(compiled, histogram, noise, members=members, level=level, simultaneous=False)
-        for place, j in enumerate(members):
-            name = compiled.declared[j].expression.name
-            ends = sorted((-float(found.low[place]), -float(found.high[place])))
-            value = -float(found.estimate[place]) if found.resolved[place] else math.nan
-            yield Estimate(name, value, (ends[0], ends[1]))
-
-
-def _group_rates(domain: Domain) -> Iterator[Expression]:
-    for column, values in domain.columns.items():
-        for value in () if isinstance(values, Numeric) else values:
-            for k in domain.classes[1:] if len(domain.classes) == 2 else domain.classes:
-                yield rate(k, where=group(**{column: value}))
 
 
 # ------------------------------------------------------------------------- before any row is read

@@ -304,20 +304,19 @@ def noisy_intervals(
     cell_totals: Floats | None = None,
     cell_totals_std: float | Floats = 0.0,
     level: float = 0.95,
-    simultaneous: bool = True,
 ) -> NoisyIntervals:
     """Return intervals for the normal forms of the constraints `members` (all by default).
 
     `histogram` is the released (Q, K) histogram of hard predictions and `noise_std` the standard deviation of its
     noise, 0 for exact counts. `cell_totals` are independent estimates of the number of rows in each cell. `level` is
-    the confidence of all intervals together if `simultaneous`, otherwise of each by itself.
+    the confidence of all intervals together.
     """
     chosen = np.arange(len(compiled)) if members is None else np.asarray(members, dtype=np.int64)
     table, beta = adjust_to_totals(histogram, noise_std, cell_totals, cell_totals_std)
-    critical = sidak_value(level, len(chosen) if simultaneous else 1)
+    critical = sidak_value(level, len(chosen))
     sums = [_NoisySum(_Means.of(compiled, int(j)), table, noise_std, beta) for j in chosen]
     small = len(chosen) * table.size * _DRAWS <= _LARGEST_PRODUCT
-    if simultaneous and len(chosen) > 1 and noise_std > 0 and small:
+    if len(chosen) > 1 and noise_std > 0 and small:
         critical = critical_value(np.array([one.direction() for one in sums]), level)
     found = [one.interval(critical) for one in sums]
     estimate, middle, low, high, least, most, resolved, needed = np.array(found).reshape(-1, 8).T

@@ -29,7 +29,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -167,8 +167,7 @@ class Certificate(RowSequence[CertificateRow]):
     as held if the upper end of its interval is at most the bound plus `tolerance`; `level` is the probability, over
     the noise, that all intervals contain the true values. `n_units` is the public number of units, `unit` what
     a unit is, in the plural, and `data` what was counted. `noise_std` is the standard deviation of the noise on
-    each count, `majority_accuracy` the accuracy of always predicting the most common class (NaN if unknown), and
-    `groups` are further rates, by group; each of their intervals has the level by itself.
+    each count, and `majority_accuracy` the accuracy of always predicting the most common class (NaN if unknown).
     """
 
     rows: tuple[CertificateRow, ...]
@@ -181,7 +180,6 @@ class Certificate(RowSequence[CertificateRow]):
     accuracy: Estimate | None = None
     majority_accuracy: float = math.nan
     warnings: tuple[str, ...] = ()
-    groups: tuple[Estimate, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -229,8 +227,6 @@ class Certificate(RowSequence[CertificateRow]):
                 f"; always predicting the most common class: {short(self.majority_accuracy)}"
             )  # fmt: skip
             yield f"Accuracy: {self.accuracy}{beside}"
-        for estimate in self.groups:
-            yield f"  {estimate.name}: {estimate}"
         for warning in self.warnings:
             yield f"Warning: {warning}"
         yield from self.notes
@@ -361,8 +357,6 @@ def certify(
     level: float = 0.95,
     unit: str = "rows",
     data: str = "training rows",
-    items: Sequence[Item] | None = None,
-    groups: tuple[Estimate, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Certificate:
     """Return the certificate of a model from released counts of its predictions.
@@ -371,7 +365,7 @@ def certify(
     public table, or training without privacy). `outcomes`, by true label and by whether the prediction is wrong or
     right, give the accuracy. `cell_totals` are estimates of the number of units in each cell whose errors are
     independent of the histogram's noise, for example averaged over training steps: they shorten the intervals. `unit`
-    is a plural; `items` are the requested bounds, by default all of ``compiled.items``.
+    is a plural.
 
     If the best of m models is chosen by their certificates, all planned beforehand, take the `level`
     ``1 - (1 - level) / m`` for each: then the chosen certificate keeps the level.
@@ -382,17 +376,16 @@ def certify(
     inside = _validate.inside(level=level)
     if table.shape != (compiled.n_cells, compiled.n_classes):
         raise InvalidInput(f"histogram must be {compiled.n_cells} x {compiled.n_classes}, got shape {table.shape}")
-    requested = list(compiled.items if items is None else items)
     found = noisy_intervals(
         compiled,
         table,
         noise,
-        members=[item.members[0] for item in requested],
+        members=[item.members[0] for item in compiled.items],
         cell_totals=None if cell_totals is None else np.asarray(cell_totals, dtype=np.float64),
         cell_totals_std=cell_totals_std,
         level=inside,
     )
-    rows = tuple(_row(item, compiled, found, place, slack) for place, item in enumerate(requested))
+    rows = tuple(_row(item, compiled, found, place, slack) for place, item in enumerate(compiled.items))
     rows += tuple(_groupless(family.name) for family in compiled.groupless)
     accuracy, majority = None, math.nan
     if outcomes is not None:
@@ -409,7 +402,6 @@ def certify(
         accuracy=accuracy,
         majority_accuracy=majority,
         warnings=tuple(_warnings(rows, compiled, table, majority)),
-        groups=groups,
         notes=notes,
     )
 
