@@ -118,7 +118,6 @@ def _session(
         sensitive_features={name: frame[name] for name in groups} or None,
         privacy_ids=None if person is None else frame[person],
     )
-    session.tolerance = settings.tolerance
     return classifier, session
 
 

@@ -68,7 +68,7 @@ class Settings:
         if not isinstance(self.training, Mapping):
             raise InvalidType(f"training must map names to settings, got {type(self.training).__name__}")
         _refuse_unknown("setting of training", self.training, TrainingConfig().to_dict())
-        return TrainingConfig(**self.training)
+        return TrainingConfig(**{"tolerance": self.tolerance, **self.training})
 
     @property
     def declared_classes(self) -> list[Any] | None:

@@ -544,7 +544,7 @@ class Trainer(NetworkSession):
     **options
         `loss`, `optimizer`, `scheduler` (the latter two as objects), `physical_batch`, `device`, `checkpoint`,
         `checkpoint_every`, `processes` and `data_name` as for `TorchRateConstrainedClassifier`; `autocast`, forward
-        and backward in bfloat16; `tolerance` of the certificate's verdicts.
+        and backward in bfloat16.
     """
 
     def __init__(

@@ -157,7 +157,6 @@ class Session:
     ledger: Ledger | None = None  # None opens one for this fit
     other_events: tuple[Event, ...] = ()  # releases of the same rows outside this fit that the budget has to cover
     data_name: str = "training rows"
-    tolerance: float | None = None  # of the certificate's verdicts; that of `config` by default
     purpose: str = "fit"  # what the ledger calls the plan
     on_release: Callable[[], object] | None = None  # after each release outside the steps: `state` has then more
     on_start: Callable[[], object] | None = None  # before the first step
@@ -328,7 +327,7 @@ class Session:
         if not self.declarations.constraints:
             return None
         compiled = compile_constraints(self.declarations.constraints, domain, allow_empty=allow_empty)
-        lost = undecidable(compiled, self.plan, self.certificate_tolerance)
+        lost = undecidable(compiled, self.plan, self.config.tolerance)
         if lost and CERTIFICATE not in self.released:
             warnings.warn(lost, CertificateWarning, stacklevel=3)
         return compiled
@@ -469,7 +468,7 @@ class Session:
             plan_stds(self.plan, CORRECTION),
             towards=dual.largest_class,
             cell_totals=dual.cell_sizes()[0],
-            tolerance=self.certificate_tolerance,
+            tolerance=self.config.tolerance,
         )
 
     @np.errstate(all="ignore")
@@ -480,7 +479,7 @@ class Session:
         parameters = self.parameters
         released = self._counts(CERTIFICATE, lambda: self.engine.counts(parameters))
         self.certificate = judged(
-            released, self.compiled, self.plan, self.certificate_tolerance, self.loop.dual, self.shift
+            released, self.compiled, self.plan, self.config.tolerance, self.loop.dual, self.shift
         )
 
     def _counts(self, name: str, count: Callable[[], tuple[Floats, Floats]]) -> Floats:
@@ -492,11 +491,6 @@ class Session:
 
         released: Floats = self._once(name, release)
         return released
-
-    @property
-    def certificate_tolerance(self) -> float:
-        """Tolerance of the certificate's verdicts."""
-        return self.config.tolerance if self.tolerance is None else self.tolerance
 
     @property
     def parameters(self) -> Floats:
