@@ -32,7 +32,7 @@ from ratewise.accounting.events import NEIGHBOURS, Described, Event, PrivacyUnit
 from ratewise.exceptions import InvalidInput, InvalidType
 
 FORMAT = "ratewise-privacy-statement"
-VERSION = 3
+VERSION = 4
 WIDTH = 88
 
 _LISTS = ("names", "public", "found", "outside")
@@ -89,7 +89,6 @@ class PrivacyStatement(Described):
     terms: str = FIXED_LIST
     accountant: str = accountant.NAME
     ratewise_version: str = field(default_factory=software_version)
-    dp_accounting_version: str = field(default_factory=lambda: software_version("dp-accounting"))
 
     def _checked(self) -> dict[str, Any]:
         epsilon, delta = self.epsilon, _validate.non_negative(delta=self.delta)
@@ -99,7 +98,7 @@ class PrivacyStatement(Described):
         _validate.instance(PrivacyUnit, unit=self.unit)
         if delta >= 1:
             raise InvalidInput(f"delta must be below 1, got {delta:g}; 1e-5 is a usual choice")
-        for name in ("terms", "accountant", "ratewise_version", "dp_accounting_version"):
+        for name in ("terms", "accountant", "ratewise_version"):
             _validate.text(**{name: getattr(self, name)})
         events = () if self.events in ((), []) else as_events(self.events)
         number = None if self.n_units is None else _validate.count(n_units=self.n_units)
@@ -151,14 +150,16 @@ class PrivacyStatement(Described):
 
     def __str__(self) -> str:
         size = () if self.n_units is None else (f"the number of {self.unit.noun}: {self.n_units:,}",)
-        software = f"ratewise {self.ratewise_version}, dp-accounting {self.dp_accounting_version}"
         title = "NOT COVERED by the guarantee below, as it was read from private data without noise:"
         lines = [_listed(title, self.outside), ""] if self.outside else []
         lines += [_wrap(self._guarantee()), _wrap(self._protected())]
         lines.append(_listed("Taken as public:", (*size, *self.public), nothing="nothing was named."))
         lines += [_listed("Found by private releases:", self.found)] if self.found else []
         lines.append(_listed("Released:", self.mechanism, nothing="nothing."))
-        lines += [_wrap(f"Composition: {self.terms}."), _wrap(f"Accountant: {self.accountant}; {software}.")]
+        lines += [
+            _wrap(f"Composition: {self.terms}."),
+            _wrap(f"Accountant: {self.accountant}; ratewise {self.ratewise_version}."),
+        ]
         return "\n".join(lines)
 
     def _guarantee(self) -> str:

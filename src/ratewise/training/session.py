@@ -478,9 +478,7 @@ class Session:
             return
         parameters = self.parameters
         released = self._counts(CERTIFICATE, lambda: self.engine.counts(parameters))
-        self.certificate = judged(
-            released, self.compiled, self.plan, self.config.tolerance, self.loop.dual, self.shift
-        )
+        self.certificate = judged(released, self.compiled, self.plan, self.config.tolerance, self.loop.dual, self.shift)
 
     def _counts(self, name: str, count: Callable[[], tuple[Floats, Floats]]) -> Floats:
         """Return released counts of predictions, as one vector (`packed_tables`)."""
