@@ -41,14 +41,7 @@ from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.models.rows import Rows, usable_rows
 from ratewise.preprocessing.discovery import rows_per_id_words
-from ratewise.training.certificate import (
-    COUNT_SENSITIVITY,
-    Certificate,
-    certify,
-    count_stds,
-    pack_counts,
-    unpack_counts,
-)
+from ratewise.training.certificate import COUNT_SENSITIVITY, Certificate, count_stds, judged, pack_counts
 from ratewise.training.config import ROWS_PER_ID_SHARE, TrainingConfig
 from ratewise.training.declarations import Declarations, check_ledger
 from ratewise.training.plan import DISCOVERY, ROWS_PER_ID, Plan, calibrated
@@ -318,19 +311,7 @@ class RowSession(Session):
         cells: Any = self.rows.problem.cells
         counts = pack_counts(compiled, cells, self.rows.problem.labels, predicted, self.weights)
         released = self.release(name, COUNT_SENSITIVITY, counts)
-        histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
-        histogram_std, outcomes_std = count_stds(self.noise(name))
-        return certify(
-            compiled,
-            histogram,
-            histogram_std,
-            n_units=self.plan.n_units,
-            outcomes=outcomes,
-            outcomes_std=outcomes_std,
-            unit=self.plan.unit.noun,
-            data=self.data_name,
-            **options,
-        )
+        return judged(released, compiled, self.plan, name, data=self.data_name, **options)
 
 
 # ------------------------------------------------------------------------- before any row is read

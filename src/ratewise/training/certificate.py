@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +48,6 @@ from ratewise.metrics.intervals import NoisyIntervals, fieller, noisy_intervals
 from ratewise.metrics.rates import RowSequence, html_table, plain_data
 from ratewise.training.config import KNOWN_SHARE, SHIFTS_BETWEEN_EDGES
 from ratewise.training.plan import CERTIFICATE, Plan
-
-if TYPE_CHECKING:
-    from ratewise.training.dual import DualUpdate
 
 Floats = NDArray[np.float64]
 
@@ -407,33 +404,16 @@ def certify(
 
 
 def judged(
-    released: Floats,
-    compiled: CompiledConstraints,
-    plan: Plan,
-    tolerance: float,
-    dual: DualUpdate | None = None,
-    shift: Shift | None = None,
+    released: Floats, compiled: CompiledConstraints, plan: Plan, name: str = CERTIFICATE, **options: Any
 ) -> Certificate:
-    """Return the certificate from the released counts of the returned model (`packed_tables` of `Engine.counts`).
+    """Return the certificate from the counts of predictions (`packed_tables`) that the release `name` of a plan gave.
 
-    Training has measured the sizes of cells as well, with noise of its own; they shorten the intervals.
+    `options` are further arguments of `certify`.
     """
     histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
-    noise, outcomes_noise = plan_stds(plan, CERTIFICATE)
-    sizes, sizes_noise = dual.cell_sizes() if dual is not None and dual.step and plan.private else (None, 0.0)
-    return certify(
-        compiled,
-        histogram,
-        noise,
-        n_units=plan.n_units,
-        outcomes=outcomes,
-        outcomes_std=outcomes_noise,
-        cell_totals=sizes,
-        cell_totals_std=sizes_noise,
-        tolerance=tolerance,
-        notes=() if shift is None else (shift.describe(compiled),),
-        unit="rows" if plan.unit.kind == "row" else "ids",
-    )
+    noise, outcomes_noise = plan_stds(plan, name)
+    known: dict[str, Any] = {"n_units": plan.n_units, "unit": plan.unit.noun}
+    return certify(compiled, histogram, noise, outcomes=outcomes, outcomes_std=outcomes_noise, **known, **options)
 
 
 def plan_stds(plan: Plan, name: str) -> tuple[float, float]:

@@ -478,7 +478,18 @@ class Session:
             return
         parameters = self.parameters
         released = self._counts(CERTIFICATE, lambda: self.engine.counts(parameters))
-        self.certificate = judged(released, self.compiled, self.plan, self.config.tolerance, self.loop.dual, self.shift)
+        dual, shift = self.loop.dual, self.shift
+        # training has measured the sizes of cells as well, with noise of its own; they shorten the intervals
+        sizes, sizes_std = dual.cell_sizes() if dual is not None and dual.step and self.plan.private else (None, 0.0)
+        self.certificate = judged(
+            released,
+            self.compiled,
+            self.plan,
+            cell_totals=sizes,
+            cell_totals_std=sizes_std,
+            tolerance=self.config.tolerance,
+            notes=() if shift is None else (shift.describe(self.compiled),),
+        )
 
     def _counts(self, name: str, count: Callable[[], tuple[Floats, Floats]]) -> Floats:
         """Return released counts of predictions, as one vector (`packed_tables`)."""
