@@ -232,7 +232,6 @@ def full():
         cell_format=CellFormat(decimal=",", missing=("-9",)),
         title="repayment",
         name="loans",
-        unit="one loan",
         note="made up",
     )
 

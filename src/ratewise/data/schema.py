@@ -241,7 +241,7 @@ def _value_labels(labels: Any, values: Iterable[Any]) -> dict[str, str]:
 
 FORMAT = "ratewise-schema"
 VERSION = 1
-_TEXTS = ("name", "unit", "note")
+_TEXTS = ("name", "note")
 _LABEL = {  # fields of the table "label" of plain data, and the arguments that they are
     "name": "label",
     "classes": "classes",
@@ -277,8 +277,8 @@ class Schema(_Declaration):
         What classes are called in reports: ``{1: "repaid", 0: "defaulted"}``.
     cell_format : CellFormat
         How numbers and dates are written in text cells.
-    title, name, unit, note : str
-        What the label is called in reports; a name of the table; what a row stands for; a remark.
+    title, name, note : str
+        What the label is called in reports; a name of the table; a remark.
     """
 
     columns: dict[str, Column]
@@ -294,7 +294,6 @@ class Schema(_Declaration):
     cell_format: CellFormat = DEFAULT_FORMAT
     title: str = ""
     name: str = ""
-    unit: str = ""
     note: str = ""
 
     def __post_init__(self) -> None:
