@@ -39,11 +39,11 @@ ROWLESS = {
     "training/loop.py": {"mechanisms"},
     "training/dual.py": {"constraints"},
     "training/certificate.py": {"accounting", "constraints", "metrics"},
-    "training/config.py": {"preprocessing"},
+    "training/config.py": {"accounting", "preprocessing"},
     "training/plan.py": {"accounting", "mechanisms"},
 }
 # number of modules, not counting `__init__.py`; these numbers may fall
-MOST_MODULES = 87
+MOST_MODULES = 85
 MOST_CORE_MODULES = 51
 LONGEST_MODULE = 910  # lines
 OUTSIDE_THE_CORE = {"torch", "report", "cli", "runs", "audit", "datasets"}
