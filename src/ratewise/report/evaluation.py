@@ -24,7 +24,15 @@ from ratewise.data.schema import Schema
 from ratewise.data.table import code_public, declared_domain, distinct_or_numeric, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidType
 from ratewise.metrics.intervals import share_interval
-from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, as_probabilities, group_rates, rate_report
+from ratewise.metrics.rates import (
+    ClassRates,
+    GroupRates,
+    GroupRow,
+    Predictions,
+    as_probabilities,
+    group_rates,
+    rate_report,
+)
 from ratewise.report import content as c
 from ratewise.report.content import Calibration, Group, Grouping, Share, finite, finites
 from ratewise.training.certificate import CANNOT_TELL, Certificate, CertificateRow
@@ -254,7 +262,7 @@ def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[tuple[str
 def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
     """Return the rates of everyone, and of the groups by each list of columns."""
 
-    def table(by: tuple[str, ...]) -> Any:
+    def table(by: tuple[str, ...]) -> GroupRates:
         return group_rates(
             data.truth,
             data.predicted,
@@ -264,8 +272,11 @@ def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
             group_values={name: v for name, v in data.group_values.items() if name in by} or None,
         )
 
-    groupings = [Grouping(by, tuple(_group(data, row) for row in table(by))) for by in data.groupings]
-    return _group(data, table(()).overall), tuple(groupings)
+    def groups(by: tuple[str, ...]) -> tuple[Group, ...]:
+        found = table(by)
+        return tuple(_group(data, found, row) for row in (*found, found.overall))
+
+    return groups(())[-1], tuple(Grouping(by, groups(by)[:-1]) for by in data.groupings)
 
 
 def calibration_of(data: Evaluation) -> tuple[Calibration, ...]:
@@ -295,22 +306,15 @@ def accuracy_of(data: Evaluation, predicted: Any) -> Share:
     return _share(float(right.sum()), len(right), data.confidence)
 
 
-def _group(data: Evaluation, row: GroupRow) -> Group:
-    names, confidence = data.names, data.confidence
-    rates = {names.classes[k]: _class_shares(rate, row.count, confidence) for k, rate in row.rates.items()}
-    right = 0.0 if math.isnan(row.accuracy) else row.accuracy * row.count
-    return Group(names.text(row.name), row.count, _share(right, row.count, confidence), rates)
+def _group(data: Evaluation, table: GroupRates, row: GroupRow) -> Group:
+    def share(rate: str, k: Any = None) -> Share:
+        value, (low, high), rows = table.interval(row, rate, k, data.confidence)
+        return Share(finite(value), finite(low), finite(high), rows)
 
-
-def _class_shares(rates: ClassRates, count: int, confidence: float) -> dict[str, Share]:
-    among = rates.denominators(count)
-    values = np.array([getattr(rates, name) for name in among])
-    rows = np.array([float(n) for n in among.values()])
-    low, high = share_interval(np.round(np.nan_to_num(values) * rows), rows, confidence)
-    return {
-        name: Share(float(values[i]), float(low[i]), float(high[i]), n) if n else Share(None, None, None, 0)
-        for i, (name, n) in enumerate(among.items())
+    rates = {
+        data.names.classes[k]: {name: share(name, k) for name in ClassRates.__dataclass_fields__} for k in row.rates
     }
+    return Group(data.names.text(row.name), row.count, share("accuracy"), rates)
 
 
 def _share(hits: float, rows: int, confidence: float) -> Share:
