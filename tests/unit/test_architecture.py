@@ -43,7 +43,7 @@ ROWLESS = {
     "training/plan.py": {"accounting", "mechanisms"},
 }
 # number of modules, not counting `__init__.py`; these numbers may fall
-MOST_MODULES = 85
+MOST_MODULES = 87
 MOST_CORE_MODULES = 51
 LONGEST_MODULE = 910  # lines
 OUTSIDE_THE_CORE = {"torch", "report", "cli", "runs", "audit", "datasets"}
