@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ratewise.data.table import read_features
 from ratewise.preprocessing.basis import LazyBins, bin_offsets, bin_weights, build_basis, code_rows
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, UnusedGrid
+from ratewise.training.config import logarithmic_cells
 
 BOUNDS = [(-3.0, 3.0), (0.0, 1.0), (5.0, 9.0), (-7.0, -2.0), (0.0, 1e9), (-1e-9, 1e-9)]
 
@@ -183,3 +184,22 @@ def test_bins_are_those_of_a_binary_search(lower, width, log_cells, seed):
     expected[clipped == grid.base] = grid.n_intervals
     np.testing.assert_array_equal(grid.code_numbers(numbers), expected)
     assert grid.code_numbers(np.array([np.nan]))[0] == grid.missing_bin
+
+
+def test_the_deviation_of_a_heavy_tail_is_that_of_its_values():
+    values = np.concatenate([np.zeros(5_000), np.random.default_rng(0).lognormal(3.0, 1.0, 5_000), [1e5]])
+    grid = ContinuousGrid("x", 0.0, 1e5)
+    histogram = grid.histogram(np.bincount(grid.code(values), minlength=grid.n_bins).astype(float))
+    basis = build_basis((grid,), [histogram], 5.0, len(values), 4.0)
+    number = basis.matrix[:, [0]].toarray().ravel()[grid.code(np.array([0.0, 30.0]))]
+    expected = 30.0 / values[:-1].std()  # one value of 100,000 is below the noise
+    assert number[1] - number[0] == pytest.approx(expected, rel=0.1)  # an equal cell alone has a deviation of 1,800
+
+
+def test_cells_are_as_fine_as_noise_and_sample_allow():
+    assert logarithmic_cells(400.0, 100_000, 1) == 0
+    assert logarithmic_cells(4_000.0, 100_000, 1) == 64
+    assert logarithmic_cells(1e6, 100_000, 5) == 512
+    assert logarithmic_cells(1e6, 100_000, 20) == 128
+    assert logarithmic_cells(1e6, 20_000, 5) == 200
+    assert logarithmic_cells(1e6, 2_000, 5) == 64

@@ -358,7 +358,7 @@ def _cells(grid: Grid, block: _Block) -> npt.NDArray[np.bool_]:
 def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float, spread: float) -> list[_Part]:
     (equal_cells, n_equal), *logarithmic = grid.families
     equal = counts[:n_equal]
-    number = sp.csr_array(_standardised(grid, equal, noise)[:, None])
+    number = sp.csr_array(_standardised(grid, counts, noise)[:, None])
     parts = [_Part(number, np.zeros(1), np.ones(1))]
     cells = [(equal_cells, equal), *(_occupied(log_cells, counts[n_equal:]) for log_cells, _ in logarithmic)]
     if spread <= 0.0:  # a linear model still tells missing values and other entries apart
@@ -400,19 +400,39 @@ def _joined(n_bins: int, parts: list[_Part]) -> _Block:
     return _Block(matrix, centre, np.maximum(norms, 0.0), np.concatenate([part.mean_squares for part in parts]))
 
 
-def _standardised(grid: ContinuousGrid, equal: Floats, noise: float) -> Floats:
-    """Return the standardised number of each bin; 0 for missing values and other entries."""
-    counts = equal[: grid.equal_cells]
+def _standardised(grid: ContinuousGrid, counts: Floats, noise: float) -> Floats:
+    """Return the standardised number of each bin; 0 for missing values and other entries.
+
+    Mean and deviation are those of the released shares of the bins. Rows are taken to be spread evenly within an equal
+    cell, but for the cells at the base value: there the logarithmic cells tell how, so that a column of which nearly all
+    values are in one equal cell has the deviation of its values, not that of the cell.
+    """
     visible = np.where(counts > _VISIBLE * noise, counts, 0.0)
-    if visible.sum() <= 0:
-        visible = np.ones(grid.equal_cells)
-    shares = visible / visible.sum()
-    # in units of the range, whose square is always a number
-    middles = (np.arange(grid.equal_cells) + 0.5) / grid.equal_cells
-    mean = float(shares @ middles)
-    deviation = float(np.sqrt(shares @ np.square(middles - mean) + grid.equal_cells**-2.0 / 12.0))
-    values = ((grid.representatives - grid.lower) / (grid.upper - grid.lower) - mean) / deviation
+    equal, logarithmic = np.split(visible, [grid.equal_cells + 2])
+    if equal[:-2].sum() <= 0:
+        equal = np.ones(grid.equal_cells + 2)
+    cells, span = grid.families[0][0][:-2], grid.upper - grid.lower
+    widths = np.append(np.diff(grid.points) / span, 0.0)  # in units of the range, whose square is always a number
+    within = widths
+    if grid.log_cells:
+        spread = _spread_over(grid.families[1][0][:-2], logarithmic, np.append(widths[:-1], 1.0))
+        at_base = (cells == cells[-1]) | ((cells == cells[-1] - 1) & (grid.lower < grid.base))
+        known = np.bincount(cells, spread)[cells] > 0
+        within = np.where(at_base & known, spread, widths)
+    shares = _spread_over(cells, equal, within)
+    shares /= shares.sum()
+    places = (grid.representatives - grid.lower) / span
+    mean = float(shares @ places[:-2])
+    deviation = float(np.sqrt(shares @ (np.square(places[:-2] - mean) + np.square(widths) / 12.0)))
+    values = (places - mean) / max(deviation, float(widths[:-1].min()))  # bins tell no smaller one
     return np.asarray(np.nan_to_num(np.clip(values, -LONGEST_NUMBER, LONGEST_NUMBER)))
+
+
+def _spread_over(cells: npt.NDArray[np.intp], counts: Floats, widths: Floats) -> Floats:
+    """Return the share of each bin in the count of its cell, in proportion to its width."""
+    per_cell = np.bincount(cells, widths, minlength=len(counts))
+    found: Floats = counts[cells] * widths / np.maximum(per_cell[cells], 1e-300)
+    return found
 
 
 def _shares(counts: Floats) -> Floats:
@@ -432,6 +452,5 @@ def _bin_shares(grid: Grid, counts: Floats) -> Floats:
     shares = _shares(counts[n_equal:]) if grid.log_cells else equal
     numbers, cells = float(equal[: grid.equal_cells].sum()), cells[:-2]
     widths = np.append(np.diff(grid.points), 1.0 if grid.log_cells else 0.0)  # the last one is the base value
-    per_cell = np.bincount(cells, widths, minlength=len(shares))
-    found = shares[cells] * widths / np.maximum(per_cell[cells], 1e-300)
+    found = _spread_over(cells, shares, widths)
     return np.concatenate([found / max(float(found.sum()), 1e-300) * numbers, equal[-2:]])

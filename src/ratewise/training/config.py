@@ -31,6 +31,7 @@ ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / si
 
 _FEW = 500.0  # resolution from which logarithmic cells are used; finer ones from ten times as much
 _FINE_COLUMNS = 5  # so many columns can have the finest logarithmic cells; more columns share their number
+_ROWS_OF_A_CELL = 100  # units per logarithmic cell of a column, on average: with fewer, fine cells fit the sample
 # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
 _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
@@ -165,17 +166,18 @@ def resolution(n_units: int, epsilon: float | None, delta: float) -> float:
     return math.inf if epsilon is None else n_units / single_release_noise(epsilon, delta)
 
 
-def logarithmic_cells(resolution: float, n_continuous: int) -> int:
+def logarithmic_cells(resolution: float, n_units: int, n_continuous: int) -> int:
     """Return the number of logarithmic cells per continuous column of an additive model.
 
-    A large table shares a fixed number of cells among its columns, because every cell is a parameter.
+    They are as fine as noise and sample allow. A large table shares a fixed number of cells among its columns, because
+    every cell is a parameter.
     """
     if resolution < _FEW:
         return 0
     if resolution < 10.0 * _FEW:
         return LOG_CELLS
-    most = _FINE_COLUMNS * REFINEMENT * LOG_CELLS
-    return max(most // max(n_continuous, _FINE_COLUMNS), LOG_CELLS)
+    most = _FINE_COLUMNS * REFINEMENT * LOG_CELLS // max(n_continuous, _FINE_COLUMNS)
+    return max(min(most, n_units // _ROWS_OF_A_CELL), LOG_CELLS)
 
 
 def spread(resolution: float, n_continuous: int) -> float:

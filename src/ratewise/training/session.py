@@ -252,7 +252,7 @@ class Session:
             return 0
         declared = self.declarations.columns
         continuous = sum(declared[name].values is None for name in self.rows.names)
-        return defaults.logarithmic_cells(self._resolution(n_units), continuous)
+        return defaults.logarithmic_cells(self._resolution(n_units), n_units, continuous)
 
     def _statistics_norm(self, log_cells: int) -> float:
         if self.rows.sparse:
