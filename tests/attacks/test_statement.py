@@ -190,3 +190,11 @@ def test_an_adaptive_ledger_never_states_less_than_its_cap():
     assert ledger.statement().epsilon == CAP.epsilon
     with pytest.raises(InvalidInput, match="a filter guarantees its cap"):
         ledger.statement(1e-7)
+
+
+def test_a_fit_states_its_own_relation_and_not_that_of_its_ledger():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (300, 2)), rng.integers(0, 2, 300)
+    ledger = Ledger(neighbours="add_or_remove")
+    model = ratewise.RateConstrainedClassifier(classes=[0, 1], feature_bounds=(-1, 1), ledger=ledger).fit(X, y)
+    assert model.privacy_.neighbours == "zero_out" == model.plan_.neighbours

@@ -94,7 +94,7 @@ class Admission:
     def statement(self, delta: float | None = None, **facts: Any) -> PrivacyStatement:
         """Return the guarantee of this plan, all of it, whether or not all of it was released.
 
-        Facts are `n_units`, `public`, `found` and `outside` of `PrivacyStatement`.
+        Facts are `n_units`, `public`, `found`, `outside` and `neighbours` of `PrivacyStatement`.
         """
         ledger = self.ledger
         terms, plans = FIXED_LIST, list(ledger._current().plans)

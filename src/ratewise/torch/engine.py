@@ -1,4 +1,4 @@
-"""Rows of a network, and the part of a step that reads them; implements `ratewise.training.interfaces.Engine`.
+"""Rows of a network, and the part of a step that reads them; implements `ratewise.training.loop.Engine`.
 
 The objective of a row with logits h, label y and cell q is, with weights from *earlier* releases::
 

@@ -512,10 +512,9 @@ class Session:
         return released
 
     def statement(self, public: tuple[str, ...], outside: tuple[str, ...] = ()) -> PrivacyStatement:
-        """Return the privacy statement of this fit."""
-        return self.admission.statement(
-            self.delta, n_units=self.plan.n_units, public=public, found=tuple(self.found), outside=outside
-        )
+        """Return the privacy statement of this fit, for the relation of the fit: its ledger may have another."""
+        facts: dict[str, Any] = {"neighbours": self.neighbours, "found": tuple(self.found), "outside": outside}
+        return self.admission.statement(self.delta, n_units=self.plan.n_units, public=public, **facts)
 
     @property
     def unused(self) -> dict[str, str]:
