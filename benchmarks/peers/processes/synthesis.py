@@ -5,13 +5,12 @@ rows have and at quantiles of the other training rows, **which no budget covers*
 integers when the mechanism reads them, with all values declared, so delta is only used to convert zCDP.
 """
 
-import itertools
-
 import graphical
 import numpy as np
 import opendp.extras.mbi._mst as mst
 import opendp.prelude as dp
 import polars as pl
+from mbi import junction_tree
 from opendp._internal import _make_transformation
 from opendp.mod import OpenDPException
 from serve import serve
@@ -19,7 +18,7 @@ from serve import serve
 BINS = 20
 ROUND_ITERATIONS, FINAL_ITERATIONS = 100, 2000
 dp.enable_features("contrib")
-graphical.install()
+junction_tree.hypothetical_model_size = graphical.model_size
 
 
 def mst_scores(input_domain, input_metric, queries, model):
@@ -89,13 +88,6 @@ def cut(values, low, high):
     return code, np.array([values[code == place].mean() for place in range(len(used))])
 
 
-def workload(name, columns, label):
-    """Return the queries of AIM: all sets of so many columns, or with "label" all pairs of columns with the label."""
-    if name != "label":
-        return name
-    return [dp.mbi.Count((*pair, label)) for pair in itertools.combinations(columns, 2) if label not in pair]
-
-
 def fit(rows, request):
     """Release marginals; the "predictor" writes the synthetic table as an array of floats (rows, columns)."""
     codes, sizes, middles = {}, {}, {}
@@ -113,8 +105,6 @@ def fit(rows, request):
     frame = pl.DataFrame({short[name]: pl.Series(code, dtype=pl.Int64) for name, code in codes.items()})
     settings = dict(request["settings"])
     mechanism = {"aim": dp.mbi.AIM, "mst": dp.mbi.MST}[settings.pop("mechanism")]
-    if "queries" in settings:
-        settings["queries"] = workload(settings["queries"], short.values(), short["y"])
     algorithm = mechanism(estimator=graphical.estimator(ROUND_ITERATIONS), **settings)
     keys = {short[name]: list(range(size)) for name, size in sizes.items()}
     found = released(frame, keys, algorithm, rho_for(request["epsilon"], request["delta"]))
