@@ -53,11 +53,13 @@ def python_of(name: str) -> Path:
     python, stamp = folder / "bin" / "python", folder / "requirements.txt"
     if stamp.exists() and stamp.read_text() == requirements.read_text():
         return python
-    venv.create(folder, clear=True, with_pip=True)
     command = [python, "-m", "pip", "install", "--quiet", "--requirement", requirements]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Missing(f"{name} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    try:
+        venv.create(folder, clear=True, with_pip=True)
+        subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as problem:
+        reason = str(getattr(problem, "stderr", None) or problem).strip().splitlines()[-1]
+        raise Missing(f"{name} cannot be installed: {reason}") from None
     stamp.write_text(requirements.read_text())
     return python
 

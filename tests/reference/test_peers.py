@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -509,6 +510,16 @@ def test_an_environment_that_cannot_be_made_is_named(tmp_path, monkeypatch):
     external.python_of.cache_clear()
     with pytest.raises(external.Missing, match="none cannot be installed"):
         external.python_of("none")
+
+
+def test_models_of_marginals_are_those_of_sums_over_all_cells():
+    """Needs the environment of AIM and MST (``python -m benchmarks environments``)."""
+    python = external.cache() / "synthesis" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("the environment of AIM and MST is not installed")
+    script = Path(__file__).parent / "graphical_model_process.py"
+    done = subprocess.run([python, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # --------------------------------------------------------------------------------------- Fairlearn

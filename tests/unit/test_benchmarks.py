@@ -153,6 +153,12 @@ def test_tuning_takes_the_least_error_that_reaches_the_bound():
     assert not page.summaries(runs[:1])[key].reaches
 
 
+def test_a_system_without_results_is_named_as_missing():
+    found = {key: cell for key, cell in page.summaries(scoreboard.read()).items() if key[3] != "dp_ebm"}
+    assert "DP-EBM, default (Adult, Credit-Card, ACSEmployment, Heart, Parkinsons)" in page._missing(found)
+    assert "DP-EBM, default" not in page._block(found, "none", 1.0)
+
+
 def test_the_page_says_first_where_ours_loses():
     runs = [result(s) for s in range(3)]
     runs += [result(s, 0.15 - 0.01 - 0.0001 * s, "", "fairlearn", epsilon=math.inf) for s in range(3)]

@@ -16,7 +16,7 @@ from opendp.mod import OpenDPException
 from serve import serve
 
 BINS = 20
-ROUND_ITERATIONS, FINAL_ITERATIONS = 100, 2000
+ROUND_ITERATIONS, FINAL_ITERATIONS = 100, 1000  # mbi takes 1000
 dp.enable_features("contrib")
 junction_tree.hypothetical_model_size = graphical.model_size
 
