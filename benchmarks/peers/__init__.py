@@ -135,9 +135,9 @@ METHODS: dict[str, System] = {
     "aim": System(
         "AIM, then XGBoost (Fairlearn)", external.synthetic_then, constraints=(NONE, PARITY, ODDS),
         settings=(_AIM, {**_AIM, "max_depth": 3}), splits=3, large=3, several_classes=True, binary_constraints=True,
-        note="OpenDP 0.16, pairs of columns, a tenth of the budget for single columns (chosen among three settings on split 0 of Adult, with an earlier estimator of the model); best of two depths of "
-        "XGBoost; up to 20 bins per number, at common values and quantiles of the raw training rows, not accounted; fitted and sampled by our own code, "
-        "as that of mbi 1.1 takes minutes per round and makes columns depend on each other",
+        note="OpenDP 0.16 with its default size of models, pairs of columns, a tenth of the budget for single columns (chosen among three settings on split 0 "
+        "of Adult with an earlier estimator); best of two depths of XGBoost; up to 20 bins per number, at common values and quantiles of the raw training "
+        "rows, not accounted; fitted and sampled by our own code, as that of mbi 1.1 takes minutes per round and makes columns depend on each other",
     ),
     "mst": System(
         "MST, then XGBoost (Fairlearn)", external.synthetic_then, constraints=(NONE, PARITY, ODDS),
