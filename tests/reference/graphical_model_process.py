@@ -46,7 +46,8 @@ for trial in range(15):  # graphs of one and of several parts, trees and others
             np.add.at(counts, (rows[kept[0]], rows[kept[1]]), 0.01)
             assert np.abs(counts - summed(table, names, kept)).max() < 10.0
     measured = [
-        LinearMeasurement(summed(table, names, clique).ravel(), clique, stddev=1.0) for clique in model.potentials.cliques
+        LinearMeasurement(summed(table, names, clique).ravel(), clique, stddev=1.0)
+        for clique in model.potentials.cliques
     ]
     found = graphical.estimator(500)(domain, measured)
     for clique in cliques:  # what is fitted is what the model projects to, and what was measured

@@ -41,23 +41,18 @@ class Product:
         return table.reshape([self.sizes[name] if name in columns else 1 for name in onto])
 
     def __call__(self, tables):
-        """Return the product over the columns of the node."""
+        """Return the product of exp(table) over the columns of the node, with a maximum of 1."""
         found = dict(tables)
         for one, other, name in self.merges:
             onto = self.columns[name]
-            pair = [self.spread(found.pop(each), self.columns[each], onto) for each in (one, other)]
-            own = [
-                table
-                for each, table in zip((one, other), pair, strict=True)
-                if self.columns[each] == onto and each not in tables
-            ]
-            found[name] = np.multiply(*pair, out=own[0] if own else None)
-        if self.merges and self.columns[self.top] == self.node:
-            return found[self.top]
+            found[name] = self.spread(found.pop(one), self.columns[one], onto) + self.spread(
+                found.pop(other), self.columns[other], onto
+            )
         shape = [self.sizes[name] for name in self.node]
         if self.top is None:
             return np.ones(shape)
-        return np.broadcast_to(self.spread(found[self.top], self.columns[self.top], self.node), shape).copy()
+        total = np.broadcast_to(self.spread(found[self.top], self.columns[self.top], self.node), shape)
+        return np.exp(total - total.max())
 
     def sums(self, table):
         """Return the sums of a table over the columns of the node, by key."""
@@ -138,13 +133,14 @@ class Tree:
         """Return the marginal of each clique, and of each node, of the model exp(sum of potentials), with sums of 1."""
         tables = {node: {} for node in self.nodes}
         for clique, values in potentials.items():
-            tables[self.home[clique]][clique] = np.exp(values - values.max())
+            tables[self.home[clique]][clique] = values
         beliefs, sent, answers, found = {}, {}, {}, {}
         for node, parent in reversed(self.parents.items()):
             beliefs[node] = self.products[node](tables[node])
             if parent is not None:
                 sent[node] = summed(beliefs[node], node, self.shared(node, parent))
-                tables[parent]["from", node] = sent[node] / sent[node].max()
+                with np.errstate(divide="ignore"):
+                    tables[parent]["from", node] = np.log(sent[node])
         for node, parent in self.parents.items():
             if parent is None:
                 beliefs[node] /= beliefs[node].sum()
