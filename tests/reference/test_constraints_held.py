@@ -68,7 +68,9 @@ def excess(limit, classes, seed, constraints, epsilon, **choices):
 def test_the_constraint_is_held(name, epsilon):
     limit, classes, accuracy = LIMITS[name]
     runs = [excess(limit, classes, seed, limit, epsilon) for seed in range(4)]
-    most, worst = (0.03, 0.07) if epsilon else (0.015, 0.03)  # with noise, fits vary by .02 around their mean
+    # With noise, 30 fits under equal odds of three classes exceed by .008 on average with a deviation of .026; without
+    # the constraint they exceed by .28.
+    most, worst = (0.03, 0.09) if epsilon else (0.015, 0.03)
     assert np.mean([run[1] for run in runs]) <= most
     assert max(run[1] for run in runs) <= worst
     assert np.mean([run[0] for run in runs]) >= accuracy

@@ -201,5 +201,5 @@ def test_cells_are_as_fine_as_noise_and_sample_allow():
     assert logarithmic_cells(4_000.0, 100_000, 1) == 64
     assert logarithmic_cells(1e6, 100_000, 5) == 512
     assert logarithmic_cells(1e6, 100_000, 20) == 128
-    assert logarithmic_cells(1e6, 20_000, 5) == 200
+    assert logarithmic_cells(1e6, 10_000, 5) == 200
     assert logarithmic_cells(1e6, 2_000, 5) == 64

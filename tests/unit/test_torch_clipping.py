@@ -279,15 +279,19 @@ def test_thawed_parameters_are_noticed():
         pass
 
 
-def test_one_backward_per_step_and_none_for_frozen_layers(monkeypatch):
-    passed = []
-    arrive = PerRowClipper._arrive
+def test_one_backward_per_step_and_no_share_of_frozen_layers(monkeypatch):
+    passed, kept = [], []
+    arrive, keep = PerRowClipper._arrive, PerRowClipper._keep
     monkeypatch.setattr(PerRowClipper, "_arrive", lambda self, *a: passed.append(a[0]) or arrive(self, *a))
-    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Linear(3, 2))
+    monkeypatch.setattr(
+        PerRowClipper, "_keep", lambda self, p, make: keep(self, p, lambda: kept.append(tuple(p.shape)) or make())
+    )
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 4), nn.Linear(4, 2))
     module[2].requires_grad_(False)
     clipper = PerRowClipper(module)
     step(module, torch.randn(4, 3), 1.0, clipper)
-    assert sorted(passed) == ["0", "3"]
+    assert sorted(passed) == ["0", "2", "3"]
+    assert sorted(kept) == [(2,), (2, 4), (3,), (3, 3)]
 
 
 @pytest.mark.parametrize("rows", [1, 4, 40])

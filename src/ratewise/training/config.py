@@ -31,7 +31,7 @@ ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / si
 
 _FEW = 500.0  # resolution from which logarithmic cells are used; finer ones from ten times as much
 _FINE_COLUMNS = 5  # so many columns can have the finest logarithmic cells; more columns share their number
-_ROWS_OF_A_CELL = 100  # units per logarithmic cell of a column, on average: with fewer, fine cells fit the sample
+_ROWS_OF_A_CELL = 50  # units per logarithmic cell of a column, on average: with fewer, fine cells fit the sample
 # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
 _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
