@@ -288,8 +288,7 @@ Parkinsons has 5,875 records of 42 people, who are in both parts of every split,
 
 The choices of ratewise were compared on rows held out of training parts, most of them on splits 0 to 8, whose held-out rows are test rows of other splits.
 So our results are **not free of test rows**: our systems were run several times on these splits while rules were decided, and results were read in between; one rule was
-restored and one penalty extended after that. All lines of our table models come from one commit and were run after the last choice; no choice since the commit of the networks concerns
-them. The column `commit` of the file has the last commit that changed the sources before each fit ({commits}). Commits that are not
+restored and one penalty extended after that. Our table models come from one commit and were run after the last choice; later choices do not concern networks. The column `commit` of the file has the last commit that changed the sources before each fit ({commits}). Commits that are not
 in the history of this repository are development versions. Other systems do not depend on the models of ratewise, so their results come from several
 commits.
 
