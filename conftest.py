@@ -24,6 +24,8 @@ from hypothesis import settings
 
 from ratewise.mechanisms import randomness
 
+collect_ignore = ["tests/reference/graphical_model_process.py"]  # runs in the environment of a peer, by `test_peers.py`
+
 _SYSTEMS = randomness._secure_bytes
 _FRESH = os.environ.get("RATEWISE_EXAMPLES") == "fresh"
 
